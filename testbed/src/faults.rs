@@ -15,9 +15,10 @@ use crate::scenario::{
     forged_and_flooding_requests_get_nothing, forgeries_of_authenticated_packets_have_no_effect,
     half_of_the_members_lose_multicast, ipv6_only, links_fail_in_turn, loss_is_rebuilt,
     loss_is_repaired, messages_reach_all_who_are_there, nat_rebinding, older_receivers_are_served,
-    one_narrow_path_decides_the_packet_size, receivers_come_and_go, relay_beside_the_source,
-    relays_fail_in_turn, relays_fail_to_copies, the_console_shows_the_real_rungs,
-    three_behind_one_address, translations_change, tunnels_end_and_are_limited, works_with_others,
+    one_narrow_path_decides_the_packet_size, published_entries_survive_the_source,
+    receivers_come_and_go, relay_beside_the_source, relays_fail_in_turn, relays_fail_to_copies,
+    the_console_shows_the_real_rungs, three_behind_one_address, translations_change,
+    tunnels_end_and_are_limited, works_with_others,
 };
 use crate::tunnel::Peer;
 
@@ -34,7 +35,7 @@ struct Claim {
 }
 
 /// Every promise at least once; every scenario of a network of another kind at least once.
-const CLAIMS: [Claim; 50] = [
+const CLAIMS: [Claim; 51] = [
     // While a return is held back, a receiver gets every update by both paths.
     Claim {
         fault: Fault::DedupeOff,
@@ -328,6 +329,12 @@ const CLAIMS: [Claim; 50] = [
         name: "li: a live channel",
         scenario: a_live_channel_delivers_nothing_late,
         reasons: &["delivered late"],
+    },
+    Claim {
+        fault: Fault::PublicationsDeletedFirst,
+        name: "pb: entries of publishers",
+        scenario: published_entries_survive_the_source,
+        reasons: &["0 times", "the last entry"],
     },
     Claim {
         fault: Fault::LegsUnmerged,

@@ -32,8 +32,8 @@ pub fn request(method: &str, url: &str) -> Result<Response> {
     send(method, url, &[], "")
 }
 
-/// Sends a request with more header fields and a body, and reads the whole response. A body is said
-/// to be JSON.
+/// Sends a request with more header fields and a body, and reads the whole response. A body is JSON
+/// unless a field says otherwise.
 ///
 /// # Errors
 /// As [`request`].
@@ -43,7 +43,8 @@ pub fn send(method: &str, url: &str, fields: &[(&str, &str)], body: &str) -> Res
     for (name, value) in fields {
         head.push_str(&format!("{name}: {value}\r\n"));
     }
-    if !body.is_empty() {
+    let is_typed = |(name, _): &(&str, &str)| name.eq_ignore_ascii_case("content-type");
+    if !body.is_empty() && !fields.iter().any(is_typed) {
         head.push_str("Content-Type: application/json\r\n");
     }
     // HTTP/1.0 keeps the server from sending chunks and from keeping the connection.

@@ -120,21 +120,16 @@ impl Publication {
         if !has(&item, "date_published") {
             item.insert("date_published".into(), format!("{time:.3}").into());
         }
-        item.insert("id".into(), id.clone().into());
-        let publication = Self { id, item };
-        publication.entry()?;
-        Ok(publication)
+        item.insert("id".into(), id.into());
+        // The id as feeds' ids are read: without surrounding spaces.
+        let id = entry(&Value::Object(item.clone()))?.id;
+        Ok(Self { id, item })
     }
 
     /// Returns the id of the entry, of 1 to 2,048 bytes without control characters.
     #[must_use]
     pub fn id(&self) -> &str {
         &self.id
-    }
-
-    /// Returns the entry.
-    fn entry(&self) -> Result<Entry, PublicationError> {
-        entry(&Value::Object(self.item.clone()))
     }
 
     /// Returns the bytes that are stored until the source takes them.

@@ -70,6 +70,8 @@ pub enum Fault {
     RevocationOff,
     /// Source: suspected gaps are not searched.
     GapFillOff,
+    /// Source: publications are deleted before they are stored as updates.
+    PublicationsDeletedFirst,
     /// Source: shards that fail are not restarted.
     ShardRestartOff,
     /// Source: the protocol is another version than the receivers'.
@@ -104,7 +106,7 @@ impl Fault {
 }
 
 /// All faults, with their names in [`VARIABLE`].
-const NAMES: [(Fault, &str); 38] = [
+const NAMES: [(Fault, &str); 39] = [
     (Fault::DedupeOff, "dedupe-off"),
     (Fault::CursorFirst, "cursor-first"),
     (Fault::JournalAfterCursor, "journal-after-cursor"),
@@ -132,6 +134,10 @@ const NAMES: [(Fault, &str); 38] = [
     (Fault::FenceOff, "fence-off"),
     (Fault::RevocationOff, "revocation-off"),
     (Fault::GapFillOff, "gap-fill-off"),
+    (
+        Fault::PublicationsDeletedFirst,
+        "publications-deleted-first",
+    ),
     (Fault::ShardRestartOff, "shard-restart-off"),
     (Fault::VersionOther, "version-other"),
     (Fault::MacCheckOff, "mac-check-off"),

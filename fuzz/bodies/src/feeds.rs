@@ -7,6 +7,7 @@ use feed::gap::{Backfill, Clock};
 use feed::message::{MAX_ENCODED_BYTES, Message};
 use feed::parse::{MAX_ENTRIES, MAX_ENTRY_BYTES, MAX_ID_BYTES, parse};
 use feed::payload::{Update, decode, encode};
+use feed::publication::{Content, Publication};
 use feed::{Entry, Kind};
 use jiff::Timestamp;
 use uuid::Uuid;
@@ -152,6 +153,31 @@ pub fn message(data: &[u8]) {
     assert!(encoded.len() <= MAX_ENCODED_BYTES);
     let again = Message::decode(&encoded).expect("what was read can be encoded");
     assert_eq!(again, read);
+}
+
+/// Entries of publishers: a text, an event or a batch, and what a database has of one, each of which
+/// may be anything. What is read can be encoded, and is then the entry of its id.
+pub fn publication(data: &[u8]) {
+    let _ = Publication::decode(data);
+    let now = Timestamp::UNIX_EPOCH;
+    let (choice, rest) = data.split_first().unwrap_or((&0, &[]));
+    let content = Content {
+        id: "1".to_owned(),
+        content_type: match choice % 3 {
+            0 => None,
+            1 => Some("text/html".to_owned()),
+            _ => Some("application/json".to_owned()),
+        },
+        body: rest.to_owned(),
+        ..Content::default()
+    };
+    let mut read = Publication::from_batch_json(data, now).unwrap_or_default();
+    read.extend(Publication::from_event_json(data, now));
+    read.extend(Publication::from_content(content, now));
+    for publication in read {
+        let entry = Publication::decode(&publication.encode()).expect("what was read");
+        assert_eq!(entry.id, publication.id());
+    }
 }
 
 /// A list of feeds, as a user may upload it: what is read can be written and read again.

@@ -24,7 +24,7 @@ mod wire;
 
 pub use erasure::{erasure, play_erasure};
 pub use feedback::{feedback, play_feedback};
-pub use feeds::{feed, message, opml, payload, xml};
+pub use feeds::{feed, message, opml, payload, publication, xml};
 pub use link::link;
 pub use protection::packet;
 pub use receiver::{play_receiver, receiver};
@@ -52,6 +52,7 @@ pub const TARGETS: &[Target] = &[
     ("opml", opml),
     ("packet", packet),
     ("payload", payload),
+    ("publication", publication),
     ("receiver", receiver),
     ("signature", signature),
     ("source", source),

@@ -28,6 +28,7 @@ mod mtu;
 mod multicast;
 mod nat;
 mod plan;
+mod publications;
 mod restored;
 mod roaming;
 mod seat;
@@ -67,6 +68,7 @@ pub use nat::nat_rebinding;
 pub use plan::{
     ASM_GROUP, ASM_GROUP6, FeedPlan, Place, Plan, QUICK_ACK_MS, SSM_GROUP, SSM_GROUP6, SeatPlan,
 };
+pub use publications::published_entries_survive_the_source;
 pub use restored::a_restored_backup_is_noticed;
 pub use roaming::addresses_change;
 pub use seat::{Seat, now_ms};
@@ -140,6 +142,8 @@ pub enum Fault {
     RenewalOff,
     /// The source notices that entries passed unseen between two polls, and does not look for them.
     GapFillOff,
+    /// The source deletes publications before it has stored them as updates.
+    PublicationsDeletedFirst,
     /// The source speaks another version of the protocol than receivers of before.
     VersionOther,
     /// Receivers stay with a relay that has stopped to answer.
@@ -175,7 +179,7 @@ pub enum Fault {
 
 impl Fault {
     /// Every one.
-    pub const ALL: [Fault; 36] = [
+    pub const ALL: [Fault; 37] = [
         Fault::AddressesUntold,
         Fault::AddressesForgotten,
         Fault::DedupeOff,
@@ -197,6 +201,7 @@ impl Fault {
         Fault::GapsUntold,
         Fault::RenewalOff,
         Fault::GapFillOff,
+        Fault::PublicationsDeletedFirst,
         Fault::VersionOther,
         Fault::RelayFailoverOff,
         Fault::RelayCheckOff,
@@ -238,6 +243,7 @@ impl Fault {
             Fault::GapsUntold => "gaps-untold",
             Fault::RenewalOff => "renewal-off",
             Fault::GapFillOff => "gap-fill-off",
+            Fault::PublicationsDeletedFirst => "publications-deleted-first",
             Fault::VersionOther => "version-other",
             Fault::RelayFailoverOff => "relay-failover-off",
             Fault::RelayCheckOff => "relay-check-off",
@@ -271,6 +277,7 @@ impl Fault {
             | Fault::MessageCopiesOff
             | Fault::RenewalOff
             | Fault::GapFillOff
+            | Fault::PublicationsDeletedFirst
             | Fault::VersionOther => Side::Source,
             Fault::AddressesForgotten
             | Fault::DedupeOff

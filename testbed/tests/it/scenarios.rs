@@ -86,6 +86,11 @@ fn ms_messages_reach_all_who_are_there() {
 }
 
 #[test]
+fn pb_published_entries_survive_the_source() {
+    require(scenario::published_entries_survive_the_source(None));
+}
+
+#[test]
 fn li_a_live_channel_delivers_nothing_late() {
     require(scenario::a_live_channel_delivers_nothing_late(None));
 }

@@ -48,6 +48,17 @@ fn a_text_is_an_entry() {
 }
 
 #[test]
+fn an_id_is_the_same_with_spaces_around_it() {
+    let content = Content {
+        id: " 1 ".into(),
+        body: "x".into(),
+        ..Content::default()
+    };
+    let publication = Publication::from_content(content, now()).unwrap();
+    assert_eq!((publication.id(), &*entry_of(&publication).id), ("1", "1"));
+}
+
+#[test]
 fn the_first_line_is_the_title_of_a_text_without() {
     let title = |text: &str| {
         let content = Content {

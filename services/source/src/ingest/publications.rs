@@ -128,6 +128,11 @@ impl PublicationIntake {
             let Some(last) = part.last().map(|last| last.id) else {
                 return Ok(());
             };
+            #[cfg(feature = "fault-injection")]
+            if crate::faults::Fault::PublicationsDeletedFirst.is_injected() {
+                self.store.publications().delete(channel, last).await?;
+                sleep(LOOK).await;
+            }
             self.store_part(part).await?;
             self.store.publications().delete(channel, last).await?;
         }

@@ -267,11 +267,12 @@ async fn write(opened: Store, receivers: Vec<Uuid>, written: Arc<AtomicU64>) -> 
     Ok(())
 }
 
-/// A running `flexfeed-console` and a browser's cookie for it.
-struct Console {
+/// A running `flexfeed-console`, and what a browser that is signed in to it sends.
+pub(crate) struct Console {
     child: Child,
-    address: String,
-    cookie: String,
+    pub(crate) address: String,
+    pub(crate) cookie: String,
+    pub(crate) csrf: String,
 }
 
 impl Drop for Console {
@@ -283,7 +284,7 @@ impl Drop for Console {
 }
 
 impl Console {
-    fn start(database: &str) -> Result<Self> {
+    pub(crate) fn start(database: &str) -> Result<Self> {
         let program = Binaries::find()?.console;
         let command = |arguments: &[&str]| {
             let mut command = Command::new(&program);
@@ -307,6 +308,7 @@ impl Console {
             child,
             address: String::new(),
             cookie: String::new(),
+            csrf: String::new(),
         };
         let mut lines = BufReader::new(log).lines();
         console.address = loop {
@@ -327,6 +329,8 @@ impl Console {
                 .then(|| value.to_owned())
         });
         console.cookie = cookie.with_context(|| format!("signing in: {}", answer.status))?;
+        let session: Value = serde_json::from_slice(&answer.body)?;
+        console.csrf = session["csrf"].as_str().unwrap_or_default().to_owned();
         Ok(console)
     }
 

@@ -31,6 +31,7 @@ mod pair;
 mod parcel;
 mod plots;
 mod processor;
+mod publishing;
 mod rate;
 mod reading;
 mod receiver;
@@ -102,6 +103,7 @@ fn main() -> ExitCode {
         &mcquic::NAMES,
         &reading::NAMES,
         &intake::NAMES,
+        &publishing::NAMES,
         &auth::NAMES,
         &auth_process::NAMES,
         &authentication::NAMES,
@@ -146,6 +148,7 @@ fn main() -> ExitCode {
     let catchup = catchup::measure(&mut figures);
     let shards = shards::measure(&mut figures);
     let intake = intake::measure(&mut figures);
+    let publishing = publishing::measure(&mut figures);
     let auth = auth::measure(&mut figures);
     let auth_process = auth_process::measure(&mut figures);
     let authentication = authentication::measure(&mut figures);
@@ -175,6 +178,7 @@ fn main() -> ExitCode {
         catchup,
         shards,
         intake,
+        publishing,
         auth,
         auth_process,
         authentication,
