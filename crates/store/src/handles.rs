@@ -41,9 +41,9 @@ impl Store {
         session.unsigned(version)
     }
 
-    /// Wakes the caller at changes, commands, messages or publications, of this process or another one. A hint:
-    /// it may come without need, and may be lost with the connection, so look every two seconds all
-    /// the same. Within a tokio runtime only.
+    /// Wakes the caller at changes, commands, messages or publications, of this process or another
+    /// one. A hint: it may come without need, and may be lost with the connection, so look every two
+    /// seconds all the same. Within a tokio runtime only.
     pub fn watch(&self, topic: Topic) -> Watch {
         self.news
             .watch(topic, |notifier| self.database.listen(notifier))

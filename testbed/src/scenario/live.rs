@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 
-use super::{CHANNEL, Fault, Plan, Stage};
+use super::publications::publish_text;
+use super::{Fault, Plan, Stage};
 use crate::lab::Multicast;
 use crate::waiting::pause;
 
@@ -149,24 +150,9 @@ fn content(number: usize) -> String {
     letters.collect()
 }
 
-/// Publishes a message as an operator does.
+/// Publishes a message.
 fn publish(stage: &Stage, number: usize) -> Result<()> {
-    let file = stage.run_folder().join("message.txt");
-    std::fs::write(&file, content(number))?;
-    let mut command = stage.source_node().command(&stage.bins().source)?;
-    command
-        .args(["publish", CHANNEL])
-        .arg(&file)
-        .args(["--id", &format!("m{number}")])
-        .arg("--data")
-        .arg(stage.source_data());
-    let output = command.output().context("starting flexfeed-source")?;
-    let said = String::from_utf8_lossy(&output.stderr);
-    ensure!(
-        output.status.success(),
-        "message {number} was not published: {said}"
-    );
-    Ok(())
+    publish_text(stage, &format!("m{number}"), &content(number))
 }
 
 /// Returns the ids and texts of the messages that a receiver's hook got.

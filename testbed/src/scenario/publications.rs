@@ -62,22 +62,28 @@ pub fn published_entries_survive_the_source(fault: Option<Fault>) -> Result<()> 
     })
 }
 
-/// Publishes an entry as an operator does.
+/// Publishes an entry.
 fn publish(stage: &Stage, number: usize) -> Result<()> {
-    let file = stage.run_folder().join("entry.txt");
-    std::fs::write(&file, format!("The entry {number}"))?;
+    let text = format!("The entry {number}");
+    publish_text(stage, &format!("published-{number}"), &text)
+}
+
+/// Publishes a text as an operator does.
+///
+/// # Errors
+/// The command fails.
+pub(super) fn publish_text(stage: &Stage, id: &str, text: &str) -> Result<()> {
+    let file = stage.run_folder().join("published.txt");
+    std::fs::write(&file, text)?;
     let mut command = stage.source_node().command(&stage.bins().source)?;
     command
         .args(["publish", CHANNEL])
         .arg(&file)
-        .args(["--id", &format!("published-{number}")])
+        .args(["--id", id])
         .arg("--data")
         .arg(stage.source_data());
     let output = command.output().context("starting flexfeed-source")?;
     let said = String::from_utf8_lossy(&output.stderr);
-    ensure!(
-        output.status.success(),
-        "entry {number} was not published: {said}"
-    );
+    ensure!(output.status.success(), "{id} was not published: {said}");
     Ok(())
 }

@@ -61,7 +61,8 @@ impl fmt::Display for Contents {
         write!(
             f,
             "{} channels, {} feeds, {} entries, {} updates, {} publications, \
-             {} signing eras, {} signing keys, {} gaps, {} tokens, {} receivers, {} users, {} API tokens, {} lines of the audit log",
+             {} signing eras, {} signing keys, {} gaps, {} tokens, {} receivers, {} users, \
+             {} API tokens, {} lines of the audit log",
             self.channels,
             self.feeds,
             self.entries,

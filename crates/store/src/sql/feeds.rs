@@ -142,7 +142,7 @@ impl Feeds<'_> {
             session.rollback().await?;
             return Ok(before);
         }
-        let id = feed_row(&mut session, channel_id, &settings.url).await?;
+        let id = feed_row(&mut session, channel_id, &settings.url, true).await?;
         let title = settings.title.as_deref().map(|title| cut(title, MAX_TEXT));
         session
             .execute(
@@ -317,7 +317,7 @@ impl Feeds<'_> {
     ) -> Result<(), StoreError> {
         let mut session = self.store.database.write("record a poll").await?;
         let channel_id = channel_id(&mut session, channel).await?;
-        let id = feed_row(&mut session, channel_id, url).await?;
+        let id = feed_row(&mut session, channel_id, url, true).await?;
         let moved_to = poll.moved_to.as_deref().map(|url| cut(url, MAX_ADDRESS));
         session
             .execute(

@@ -102,16 +102,22 @@ async fn channel_id(session: &mut Session, channel: &str) -> Result<i64, StoreEr
     session.get(&row, 0)
 }
 
-/// Returns the number of a feed's row, which is made if there is none.
-async fn feed_row(session: &mut Session, channel_id: i64, url: &str) -> Result<i64, StoreError> {
+/// Returns the number of a feed's row. If there is none it is made, as one that is `active` or that
+/// nothing polls.
+async fn feed_row(
+    session: &mut Session,
+    channel_id: i64,
+    url: &str,
+    active: bool,
+) -> Result<i64, StoreError> {
     check_length("the URL of a feed", url, MAX_KEY)?;
     session
         .execute(
             sql!(
-                "INSERT INTO feeds (channel_id, url) VALUES ($1, $2)
+                "INSERT INTO feeds (channel_id, url, active) VALUES ($1, $2, $3)
                  ON CONFLICT (channel_id, url) DO NOTHING"
             ),
-            values![channel_id, url],
+            values![channel_id, url, active],
         )
         .await?;
     session

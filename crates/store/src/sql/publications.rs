@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use super::entries::hashes;
 use super::records::change::notify;
-use super::{MAX_KEY, check_length, to_i64};
+use super::{MAX_KEY, check_length, feed_row, to_i64};
 use crate::database::{Row, Session, Value, sql, storable, values};
 use crate::model::{NewPublication, StoredPublication};
 use crate::watch::Topic;
@@ -19,30 +19,6 @@ const MAX_PAYLOAD: usize = 8_000_000;
 
 /// Most publications of one read.
 const MAX_READ: usize = 1000;
-
-/// Returns the row of the feed that publications belong to. It is inactive, so that nothing polls
-/// it.
-async fn inactive_feed(
-    session: &mut Session,
-    channel_id: i64,
-    url: &str,
-) -> Result<i64, StoreError> {
-    session
-        .execute(
-            sql!(
-                "INSERT INTO feeds (channel_id, url, active) VALUES ($1, $2, FALSE)
-                 ON CONFLICT (channel_id, url) DO NOTHING"
-            ),
-            values![channel_id, url],
-        )
-        .await?;
-    session
-        .scalar(
-            sql!("SELECT id FROM feeds WHERE channel_id = $1 AND url = $2"),
-            values![channel_id, url],
-        )
-        .await
-}
 
 /// Returns those of the ids that wait.
 async fn waiting_ids(
@@ -130,7 +106,7 @@ impl Publications<'_> {
             .await?
             .ok_or_else(|| session.unknown_channel(channel))?;
         let channel_id: i64 = session.get(&row, 0)?;
-        let feed_id = inactive_feed(&mut session, channel_id, url).await?;
+        let feed_id = feed_row(&mut session, channel_id, url, false).await?;
         let ids: Vec<&str> = publications
             .iter()
             .map(|publication| publication.entry_id.as_str())

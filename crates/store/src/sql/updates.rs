@@ -437,7 +437,7 @@ async fn target(
         head: session.get(&row, 1)?,
         feed_id: match feed_id {
             Some(id) => id,
-            None => feed_row(session, channel_id, url).await?,
+            None => feed_row(session, channel_id, url, true).await?,
         },
         validators: Validators {
             etag: session.get(&row, 4)?,

@@ -74,7 +74,7 @@ async fn publications_are_read_in_order(site: Site) {
         .await
         .unwrap();
     assert_eq!(waiting(&opened, 10, 10_000).await, ["c", "d"]);
-    // The feed that they belong to is polled by nobody.
+    // The feed that they belong to is not polled.
     let feed = opened.feeds().get("lore", FEED).await.unwrap().unwrap();
     assert!(!feed.active);
 }

@@ -133,23 +133,16 @@ impl PublicationIntake {
                 self.store.publications().delete(channel, last).await?;
                 sleep(LOOK).await;
             }
-            self.store_part(part).await?;
+            self.store_part(&part).await?;
             self.store.publications().delete(channel, last).await?;
         }
     }
 
-    async fn store_part(&self, part: Vec<StoredPublication>) -> Result<(), StoreError> {
+    async fn store_part(&self, part: &[StoredPublication]) -> Result<(), StoreError> {
         let settings = &self.settings;
-        let Ok(decoded) = tokio::task::spawn_blocking(move || part.iter().map(decode).collect())
-            .await
-            .map(|decoded: Vec<_>| decoded)
-        else {
-            // The runtime ends.
-            return Ok(std::future::pending().await);
-        };
         let mut drafts = Vec::new();
-        for decoded in decoded {
-            match decoded {
+        for stored in part {
+            match decode(stored) {
                 Ok(draft) => drafts.push(draft),
                 Err((id, error)) => {
                     self.metrics.breakdowns.inc();
