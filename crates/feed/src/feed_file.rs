@@ -17,6 +17,7 @@ use crate::entry::{Entry, Fields};
 pub use crate::file_error::FileError;
 use crate::file_error::path_around;
 use crate::payload::Update;
+use crate::publication::FEED_URL;
 pub use crate::snapshot::{Piece, Snapshot};
 pub use crate::window::{KEEP, MAX_FILE_BYTES, UpsertOutcome};
 use crate::window::{Slot, Window};
@@ -32,7 +33,7 @@ pub struct FeedMeta {
     /// Title of the feed for people.
     pub title: String,
     /// Address of the original feed. If `None`, the address in the existing file, and otherwise
-    /// that of the first update.
+    /// that of the first update of a feed.
     pub link: Option<String>,
     /// Address at which this file is served, if it is: Atom's `self` link, JSON Feed's `feed_url`.
     pub own: Option<String>,
@@ -201,7 +202,8 @@ impl<F: Form> FeedFile<F> {
         let text = |id: &str| F::entry(entry, id, update.time);
         let did = self.window.upsert(update, F::id(&entry.id), text);
         if did != UpsertOutcome::Unchanged {
-            if self.meta.link.is_none() {
+            // Publications come from no address.
+            if self.meta.link.is_none() && update.feed_url != FEED_URL {
                 self.meta.link = Some(update.feed_url.clone());
             }
             self.change();

@@ -415,3 +415,26 @@ fn the_original_feeds_address_survives_a_restart() {
     assert_eq!(write(2, "https://b/"), "https://a/?x=1&amp;y='&lt;");
     assert_eq!(write(3, "https://c/"), "https://a/?x=1&amp;y='&lt;");
 }
+
+#[test]
+fn a_published_entry_has_no_feed_to_link_to() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = path(&folder);
+    let mut file = open(&path);
+    let mut published = update(1, "urn:1", "");
+    published.feed_url = crate::publication::FEED_URL.to_owned();
+    file.upsert(&published);
+    file.write().unwrap();
+    let text = fs::read_to_string(&path).unwrap();
+    assert!(
+        !text.contains("rel=\"alternate\" href=\"urn:flexfeed"),
+        "{text}"
+    );
+    file.upsert(&update(2, "urn:2", ""));
+    file.write().unwrap();
+    let text = fs::read_to_string(&path).unwrap();
+    assert!(
+        text.contains("<link rel=\"alternate\" href=\"http"),
+        "{text}"
+    );
+}

@@ -150,7 +150,7 @@ fn form(content_type: Option<&str>) -> Result<Form, PublicationError> {
     let charset = parts.find_map(|part| part.strip_prefix("charset="));
     let charset = charset.map_or("utf-8", |charset| charset.trim_matches('"'));
     if !matches!(charset, "utf-8" | "us-ascii") {
-        return Err(fault("the content type", &lower, "texts have to be UTF-8"));
+        return Err(fault("content-type", &lower, "texts have to be UTF-8"));
     }
     match essence {
         "application/json" => Ok(Form::Json),
@@ -159,7 +159,7 @@ fn form(content_type: Option<&str>) -> Result<Form, PublicationError> {
         _ if essence.starts_with("text/") => Ok(Form::Text),
         _ => {
             let rule = "entries are text, HTML or JSON, such as text/plain";
-            Err(fault("the content type", &lower, rule))
+            Err(fault("content-type", &lower, rule))
         }
     }
 }

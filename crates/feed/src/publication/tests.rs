@@ -180,7 +180,7 @@ fn defects_are_named() {
         ),
         (
             json!({"datacontenttype": "image/png", "data_base64": "eA=="}),
-            "the content type is \"image/png\": entries are text, HTML or JSON",
+            "content-type is \"image/png\": entries are text, HTML or JSON",
         ),
         (
             json!({"datacontenttype": "text/plain; charset=latin1", "data": "x"}),
