@@ -24,6 +24,9 @@ const PATIENCE: Duration = Duration::from_secs(1);
 #[cfg(test)]
 const PATIENCE: Duration = Duration::from_secs(60);
 
+/// Number of requests to publish entries whose bodies are read at the same time.
+const PUBLISHING: usize = 8;
+
 /// Number of names looked up at the same time.
 const LOOKUPS: usize = 8;
 
@@ -57,6 +60,8 @@ pub struct Site {
     pub(crate) places: Arc<Places>,
     pub(crate) fetching: Arc<feed::fetch::Limits>,
     pub(crate) lookups: Arc<Semaphore>,
+    /// Turns to publish entries.
+    pub(crate) publishing: Arc<Semaphore>,
     pub(crate) lookup: feed::fetch::Lookup,
     fleet: RwLock<Fleet>,
     board: RwLock<Board>,
@@ -108,6 +113,7 @@ impl Site {
             })),
             fetching: Arc::new(feed::fetch::Limits::new(8, 2)),
             lookups: Arc::new(Semaphore::new(LOOKUPS)),
+            publishing: Arc::new(Semaphore::new(PUBLISHING)),
             lookup: LOOKUP,
             fleet: RwLock::default(),
             board: RwLock::default(),

@@ -162,7 +162,6 @@ pub fn publication(data: &[u8]) {
     let now = Timestamp::UNIX_EPOCH;
     let (choice, rest) = data.split_first().unwrap_or((&0, &[]));
     let content = Content {
-        id: "1".to_owned(),
         content_type: match choice % 3 {
             0 => None,
             1 => Some("text/html".to_owned()),
@@ -173,9 +172,9 @@ pub fn publication(data: &[u8]) {
     };
     let mut read = Publication::from_batch_json(data, now).unwrap_or_default();
     read.extend(Publication::from_event_json(data, now));
-    read.extend(Publication::from_content(content, now));
+    read.extend(Publication::from_content(content, "1".to_owned(), now));
     for publication in read {
-        let entry = Publication::decode(&publication.encode()).expect("what was read");
+        let entry = Publication::decode(publication.encoded()).expect("what was read");
         assert_eq!(entry.id, publication.id());
     }
 }

@@ -163,7 +163,9 @@ fn judge(arrivals: &[Arrival], count: u64, cut_ns: u64) -> Result<Noticed> {
     let interval_ns = 1_000_000_000 / PER_S;
     let look_ns = u64::try_from(LOOK.as_nanos())?;
     // The last message before the cut is the beginning of a gap that it makes.
-    let from = cut_ns - interval_ns;
+    let sent = arrivals.iter().map(|arrival| arrival.sent_ns);
+    let from = sent.filter(|sent| *sent < cut_ns).max();
+    let from = from.context("nothing before the cut")?;
     let (gap_ns, at_ns) = longest_gap(arrivals, from..u64::MAX).context("nothing after the cut")?;
     let calm = from.saturating_sub(look_ns)..from;
     let (calm_ns, _) = longest_gap(arrivals, calm).context("nothing before the cut")?;

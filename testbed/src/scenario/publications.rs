@@ -23,7 +23,7 @@ const MEANWHILE: usize = 3;
 pub fn published_entries_survive_the_source(fault: Option<Fault>) -> Result<()> {
     Stage::play(Plan::new("publications", fault), |stage| {
         stage.wait_rung(&ALL, "multicast")?;
-        stage.settle()?;
+        let before = stage.settle()?;
         let mut number = 0;
         for killed_after in KILLED_AFTER_MS {
             for _ in 0..BEFORE {
@@ -45,8 +45,14 @@ pub fn published_entries_survive_the_source(fault: Option<Fault>) -> Result<()> 
             let text = std::fs::read_to_string(stage.seat("r1")?.atom_file())?;
             Ok(text.contains(&last).then_some(()))
         })?;
-        stage.grow(3)?;
-        stage.settle()?;
+        // A second update of an entry would take the place of the first in the files.
+        let head = stage.source_status_now()?.head;
+        let updates = head - before;
+        ensure!(
+            updates == number as u64,
+            "{updates} updates of {number} published entries"
+        );
+        stage.wait_cursor(&ALL, head)?;
         for name in ALL {
             let entries = stage.seat(name)?.read_atom()?;
             for number in 1..=number {

@@ -1,19 +1,20 @@
 //! Entries that publishers send to a channel.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::Json;
-use axum::extract::{FromRequest, Request, State};
+use axum::extract::{Request, State};
 use axum::http::header::CONTENT_TYPE;
 use axum::http::{HeaderMap, StatusCode};
-use bytes::Bytes;
 use feed::parse::MAX_ENTRY_BYTES;
 use feed::publication::{
-    Content, Event, FEED_URL, MAX_ENCODED_BYTES, Publication, PublicationError,
+    Content, Event, EventData, FEED_URL, MAX_ENCODED_BYTES, Publication, PublicationError,
 };
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use store::{NewPublication, StoreError};
+use tokio::time::timeout;
 use utoipa::{IntoParams, ToSchema};
 
 use super::extract::{Path, Query, read_body};
@@ -29,6 +30,10 @@ const BATCH: &str = "application/cloudevents-batch+json";
 
 /// Largest batch, in bytes.
 const MAX_BATCH_BYTES: usize = 8 << 20;
+
+/// Longest wait for other requests, and for a body.
+const TURN: Duration = Duration::from_secs(10);
+const BODY: Duration = Duration::from_secs(30);
 
 /// Entries that were handed to the source, in the order of the request.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -47,24 +52,18 @@ pub struct PublishedEntry {
 }
 
 /// Attributes of an entry whose content is sent as it is.
-#[derive(Debug, Default, Deserialize, IntoParams)]
+#[derive(Debug, Default, PartialEq, Eq, Deserialize, IntoParams)]
 #[serde(default, deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub struct EntryQuery {
-    /// Id, by which an entry that is sent again is recognised; else a new UUID.
+    /// Id, by which an entry that is sent again is recognised; else that of a JSON Feed item, or a
+    /// new UUID.
     #[param(min_length = 1, max_length = 2048)]
     pub id: Option<String>,
     /// Title; else the first line of a text.
     pub title: Option<String>,
     /// Page that the entry is about.
     pub url: Option<String>,
-}
-
-/// Body of a request, with what its headers say.
-#[derive(Debug)]
-pub struct PublicationBody {
-    form: Form,
-    bytes: Bytes,
 }
 
 /// Form of a body.
@@ -77,42 +76,25 @@ enum Form {
     Content(Option<String>),
 }
 
-impl<S: Send + Sync> FromRequest<S> for PublicationBody {
-    type Rejection = Problem;
-
-    async fn from_request(request: Request, state: &S) -> Result<Self, Problem> {
-        let form = Form::of(request.headers())?;
-        let (limit, what) = match form {
-            Form::Event => (MAX_ENCODED_BYTES, "an event has at most 6 MiB"),
-            Form::Batch => (MAX_BATCH_BYTES, "a batch has at most 8 MiB"),
-            Form::Binary(_) | Form::Content(_) => (MAX_ENTRY_BYTES, "an entry has at most 1 MiB"),
-        };
-        let bytes = read_body(request, state, limit, what).await?;
-        Ok(Self { form, bytes })
-    }
-}
-
 impl Form {
     fn of(headers: &HeaderMap) -> Result<Self, Problem> {
         let content_type = header(headers, CONTENT_TYPE.as_str())?;
+        let content_type = content_type.filter(|kind| !kind.is_empty());
         let essence = content_type.as_deref().unwrap_or_default();
-        let essence = essence.split(';').next().unwrap_or_default().trim();
-        if essence.eq_ignore_ascii_case(EVENT) {
-            return Ok(Self::Event);
-        }
-        if essence.eq_ignore_ascii_case(BATCH) {
-            return Ok(Self::Batch);
-        }
-        if essence
-            .to_ascii_lowercase()
-            .starts_with("application/cloudevents")
-        {
-            let what = format!("send events as {EVENT} or {BATCH}");
-            return Err(Problem::malformed(what).of_field("content-type"));
+        let essence = essence.split(';').next().unwrap_or_default();
+        let essence = essence.trim().to_ascii_lowercase();
+        match essence.as_str() {
+            EVENT => return Ok(Self::Event),
+            BATCH => return Ok(Self::Batch),
+            _ if essence.starts_with("application/cloudevents") => {
+                let what = format!("send events as {EVENT} or {BATCH}");
+                return Err(Problem::malformed(what).of_field("content-type"));
+            }
+            _ => {}
         }
         let attribute = |name| Ok::<_, Problem>(header(headers, name)?.map(|text| decode(&text)));
         let Some(specversion) = attribute("ce-specversion")? else {
-            return Ok(Self::Content(content_type.filter(|kind| !kind.is_empty())));
+            return Ok(Self::Content(content_type));
         };
         Ok(Self::Binary(Box::new(Event {
             specversion,
@@ -121,34 +103,46 @@ impl Form {
             kind: attribute("ce-type")?.unwrap_or_default(),
             time: attribute("ce-time")?,
             subject: attribute("ce-subject")?,
-            datacontenttype: content_type.filter(|kind| !kind.is_empty()),
-            ..Event::default()
+            datacontenttype: content_type,
+            data: EventData::None,
         })))
     }
-}
 
-impl PublicationBody {
-    fn into_publications(self, query: EntryQuery) -> Result<Vec<Publication>, PublicationError> {
-        let (now, bytes) = (Timestamp::now(), self.bytes);
-        Ok(match self.form {
-            Form::Event => vec![Publication::from_event_json(&bytes, now)?],
-            Form::Batch => Publication::from_batch_json(&bytes, now)?,
+    /// Returns the longest body, in bytes, and what it is.
+    fn limit(&self) -> (usize, &'static str) {
+        match self {
+            Form::Event => (MAX_ENCODED_BYTES, "an event has at most 6 MiB"),
+            Form::Batch => (MAX_BATCH_BYTES, "a batch has at most 8 MiB"),
+            Form::Binary(_) | Form::Content(_) => (MAX_ENTRY_BYTES, "an entry has at most 1 MiB"),
+        }
+    }
+
+    fn publications(
+        self,
+        query: EntryQuery,
+        bytes: &[u8],
+    ) -> Result<Vec<Publication>, PublicationError> {
+        let now = Timestamp::now();
+        Ok(match self {
+            Form::Event => vec![Publication::from_event_json(bytes, now)?],
+            Form::Batch => Publication::from_batch_json(bytes, now)?,
             Form::Binary(event) => {
                 let event = Event {
-                    body: Some(bytes.into()),
+                    data: EventData::Bytes(bytes.to_vec()),
                     ..*event
                 };
                 vec![Publication::from_event(event, now)?]
             }
             Form::Content(content_type) => {
                 let content = Content {
-                    id: query.id.unwrap_or_else(|| format!("urn:uuid:{}", new_id())),
+                    id: query.id,
                     title: query.title,
                     url: query.url,
                     content_type,
-                    body: bytes.into(),
+                    body: bytes.to_vec(),
                 };
-                vec![Publication::from_content(content, now)?]
+                let default_id = format!("urn:uuid:{}", new_id());
+                vec![Publication::from_content(content, default_id, now)?]
             }
         })
     }
@@ -156,9 +150,20 @@ impl PublicationBody {
 
 impl From<PublicationError> for Problem {
     fn from(error: PublicationError) -> Self {
-        match &error {
+        Self::from_publication(&error)
+    }
+}
+
+impl Problem {
+    fn from_publication(error: &PublicationError) -> Self {
+        match error {
             PublicationError::Attribute { name, .. } => Problem::invalid(name, error.to_string()),
             PublicationError::TooLarge { .. } => Problem::too_large(error.to_string()),
+            PublicationError::OfBatch { number, error } => {
+                let mut problem = Problem::from_publication(error);
+                problem.detail = format!("event {number} of the batch: {}", problem.detail);
+                problem
+            }
             _ => Problem::malformed(error.to_string()),
         }
     }
@@ -189,18 +194,33 @@ pub async fn publish_entries(
     caller: Caller,
     Path(name): Path<String>,
     Query(query): Query<EntryQuery>,
-    body: PublicationBody,
+    request: Request,
 ) -> Result<(StatusCode, Json<PublishedEntries>), Problem> {
     caller
         .may_do(&site, Scope::Publish, "entry.publish", &name)
         .await?;
     take_room(&site, &caller)?;
+    let form = Form::of(request.headers())?;
+    if !matches!(form, Form::Content(_)) && query != EntryQuery::default() {
+        let what = "an event has its own id and subject: leave out id, title and url";
+        return Err(Problem::malformed(what));
+    }
+    // What waits for a turn has only been announced: so bodies take no more memory than those of a
+    // few requests.
+    let busy = || Problem::too_many("others are publishing; try again in a moment", 1);
+    let turn = Arc::clone(&site.publishing).acquire_owned();
+    let turn = timeout(TURN, turn).await.map_err(|_| busy())?;
+    let turn = turn.map_err(|_| busy())?;
+    let (limit, what) = form.limit();
+    let body = timeout(BODY, read_body(request, &site, limit, what)).await;
+    let slow = |_| Problem::malformed("the body did not arrive within 30 s");
+    let body = body.map_err(slow)??;
     // A batch takes some milliseconds.
     let parsing = tokio::task::spawn_blocking(move || {
-        let publications = body.into_publications(query)?;
-        let new = publications.iter().map(|publication| NewPublication {
-            entry_id: publication.id().to_owned(),
-            payload: publication.encode(),
+        let publications = form.publications(query, &body)?.into_iter();
+        let new = publications.map(|publication| {
+            let (entry_id, payload) = publication.into_parts();
+            NewPublication { entry_id, payload }
         });
         Ok::<Vec<_>, PublicationError>(new.collect())
     });
@@ -213,6 +233,7 @@ pub async fn publish_entries(
         }
         error => error.into(),
     })?;
+    drop(turn);
     let status = match repeated.iter().all(|repeated| *repeated) {
         true => StatusCode::OK,
         false => StatusCode::ACCEPTED,

@@ -65,6 +65,9 @@ async fn entries_are_published_in_every_form(place: bench::TestDatabase) {
     let item = r#"{"title": "An item", "content_text": "x", "tags": ["a"]}"#;
     let sent = publish(&operator, "application/json", "?id=item", item).await;
     assert_eq!(sent.code, 202, "{}", sent.body);
+    let named = r#"{"id": "item", "title": "An item"}"#;
+    let again = publish(&operator, "application/json", "", named).await;
+    assert_eq!(again.code, 200, "an item has an id: {}", again.body);
 
     let structured = "application/cloudevents+json; charset=utf-8";
     let sent = publish(&operator, structured, "", &event("1").to_string()).await;
@@ -132,10 +135,12 @@ async fn entries_that_cannot_be_published_are_refused(place: bench::TestDatabase
         ("text/plain", "?ttl=5", "x", 400),
         ("text/plain", "", "", 400),
         ("text/plain", "", long.as_str(), 413),
+        ("text/plain", "", &long[1..], 413),
         ("image/png", "", "x", 422),
         ("application/json", "", "{", 400),
         (event_type, "", "{", 400),
-        (event_type, "", "[]", 400),
+        (event_type, "", "[]", 422),
+        (event_type, "?id=x", "{}", 400),
         (batch_type, "", "{}", 400),
         (batch_type, "", "[]", 422),
         ("application/cloudevents+avro", "", "x", 400),
@@ -152,6 +157,9 @@ async fn entries_that_cannot_be_published_are_refused(place: bench::TestDatabase
         "{}",
         refused.body
     );
+    let old = json!([event("1"), {"specversion": "0.3", "id": "2", "source": "s", "type": "t"}]);
+    let refused = publish(&operator, batch_type, "", &old.to_string()).await;
+    refused.is_problem(422, "invalid");
     let nameless = operator.with("ce-specversion", "1.0");
     publish(&nameless, "text/plain", "", "x")
         .await

@@ -62,6 +62,11 @@ pub(super) fn parse(document: &str, base: Option<&Url>) -> Result<ParsedFeed, Pa
     Ok(parsed)
 }
 
+/// Returns the length of an item, of which an entry has at most [`MAX_ENTRY_BYTES`].
+pub(crate) fn item_len(item: &Map<String, Value>) -> usize {
+    item.iter().map(|(k, v)| k.len() + text_len(v)).sum()
+}
+
 /// Returns the entry of one item.
 ///
 /// # Errors
@@ -103,8 +108,7 @@ fn entry(
     base: Option<&Url>,
 ) -> Result<Entry, String> {
     let item = item.as_object().ok_or("it is no object")?;
-    let size: usize = item.iter().map(|(k, v)| k.len() + text_len(v)).sum();
-    if size > MAX_ENTRY_BYTES {
+    if item_len(item) > MAX_ENTRY_BYTES {
         return Err(format!("longer than {MAX_ENTRY_BYTES} bytes"));
     }
     let content = |member| {

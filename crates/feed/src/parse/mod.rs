@@ -37,7 +37,7 @@ pub use feed::{MAX_ENTRIES, ParsedFeed};
 pub use header::FeedLinks;
 use header::Header;
 use identity::identify;
-pub(crate) use json::json_item;
+pub(crate) use json::{item_len, json_item};
 
 /// Largest number of bytes in front of a document's beginning.
 const MAX_JUNK: usize = 16 * 1024;

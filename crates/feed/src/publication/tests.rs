@@ -7,7 +7,11 @@ fn now() -> Timestamp {
 }
 
 fn entry_of(publication: &Publication) -> Entry {
-    Publication::decode(&publication.encode()).unwrap()
+    Publication::decode(publication.encoded()).unwrap()
+}
+
+fn from_content(content: Content) -> Result<Publication, PublicationError> {
+    Publication::from_content(content, "default".into(), now())
 }
 
 fn from_event(event: Value) -> Result<Publication, PublicationError> {
@@ -27,13 +31,13 @@ fn event(data: Value) -> Value {
 #[test]
 fn a_text_is_an_entry() {
     let content = Content {
-        id: "urn:uuid:1".into(),
+        id: Some("urn:uuid:1".into()),
         title: Some("Notice".into()),
         url: Some("https://example.org/7".into()),
         body: "The house\nis <closed>.".into(),
         ..Content::default()
     };
-    let publication = Publication::from_content(content, now()).unwrap();
+    let publication = from_content(content).unwrap();
     assert_eq!(publication.id(), "urn:uuid:1");
     let entry = entry_of(&publication);
     assert_eq!(entry.id, "urn:uuid:1");
@@ -50,11 +54,11 @@ fn a_text_is_an_entry() {
 #[test]
 fn an_id_is_the_same_with_spaces_around_it() {
     let content = Content {
-        id: " 1 ".into(),
+        id: Some(" 1 ".into()),
         body: "x".into(),
         ..Content::default()
     };
-    let publication = Publication::from_content(content, now()).unwrap();
+    let publication = from_content(content).unwrap();
     assert_eq!((publication.id(), &*entry_of(&publication).id), ("1", "1"));
 }
 
@@ -62,11 +66,10 @@ fn an_id_is_the_same_with_spaces_around_it() {
 fn the_first_line_is_the_title_of_a_text_without() {
     let title = |text: &str| {
         let content = Content {
-            id: "1".into(),
             body: text.into(),
             ..Content::default()
         };
-        entry_of(&Publication::from_content(content, now()).unwrap()).title
+        entry_of(&from_content(content).unwrap()).title
     };
     assert_eq!(
         title("\n  First line \nsecond").as_deref(),
@@ -113,11 +116,92 @@ fn an_event_is_an_entry() {
 
 #[test]
 fn events_of_different_sources_are_different_entries() {
-    let ids = ["https://a.example", "https://b.example"].map(|source| {
-        let event = event(json!({"source": source, "data": "x"}));
+    let pairs = [
+        ("https://a.example", "1"),
+        ("https://b.example", "1"),
+        ("/ci", "main#7"),
+        ("/ci#main", "7"),
+        ("/ci", "main%237"),
+    ];
+    let ids = pairs.map(|(source, id)| {
+        let event = event(json!({"source": source, "id": id, "data": "x"}));
         from_event(event).unwrap().id().to_owned()
     });
-    assert_ne!(ids[0], ids[1]);
+    let different: std::collections::BTreeSet<_> = ids.iter().collect();
+    assert_eq!(different.len(), pairs.len(), "{ids:?}");
+}
+
+#[test]
+fn an_item_keeps_its_id() {
+    let item = |id: Option<&str>, body: &str| {
+        let content = Content {
+            id: id.map(str::to_owned),
+            content_type: Some("application/json".into()),
+            body: body.into(),
+            ..Content::default()
+        };
+        from_content(content).unwrap().id().to_owned()
+    };
+    let with_id = r#"{"id": "river-1", "title": "x"}"#;
+    assert_eq!(item(None, with_id), "river-1");
+    assert_eq!(item(Some("other"), with_id), "other");
+    assert_eq!(item(None, r#"{"id": 7, "title": "x"}"#), "7");
+    assert_eq!(item(None, r#"{"title": "x"}"#), "default");
+}
+
+#[test]
+fn json_that_is_no_item_is_shown_as_text() {
+    let shown = |json: &str| {
+        let content = Content {
+            title: Some("T".into()),
+            content_type: Some("application/json".into()),
+            body: json.into(),
+            ..Content::default()
+        };
+        let entry = entry_of(&from_content(content).unwrap());
+        (entry.title.unwrap(), entry.content_text)
+    };
+    let text = |json: &str| {
+        Some(format!(
+            "{:#}",
+            serde_json::from_str::<Value>(json).unwrap()
+        ))
+    };
+    for json in [
+        r#"{"title": 5, "x": 1}"#,
+        r#"{"title": {"en": "x"}}"#,
+        "[1, 2]",
+        "7",
+    ] {
+        assert_eq!(shown(json), ("T".into(), text(json)), "{json}");
+    }
+    // A blank title is none.
+    let item = r#"{"title": " ", "content_text": "y"}"#;
+    assert_eq!(shown(item), ("T".into(), Some("y".into())));
+    let summary = r#"{"summary": "disk full", "host": "a"}"#;
+    assert_eq!(shown(summary), ("T".into(), None));
+}
+
+/// Indents may make JSON a hundred times as long.
+#[test]
+fn nested_json_takes_no_more_room_than_an_entry() {
+    let deep = format!(
+        "{}{}0{}",
+        "[".repeat(100),
+        "0,".repeat(200_000),
+        "]".repeat(100)
+    );
+    let content = Content {
+        content_type: Some("application/json".into()),
+        body: deep.clone().into(),
+        ..Content::default()
+    };
+    let error = from_content(content).unwrap_err().to_string();
+    assert!(error.contains("indents"), "{error}");
+    let event = event(json!({})).to_string();
+    let event = event.replacen('{', &format!("{{\"data\":{deep},"), 1);
+    let error = Publication::from_event_json(event.as_bytes(), now()).unwrap_err();
+    assert!(error.to_string().contains("indents"), "{error}");
 }
 
 #[test]
@@ -128,7 +212,7 @@ fn an_event_in_binary_mode_is_an_entry() {
         source: "/builds".into(),
         kind: "build".into(),
         datacontenttype: Some("application/json".into()),
-        body: Some(br#"{"title": "Passed"}"#.to_vec()),
+        data: EventData::Bytes(br#"{"title": "Passed"}"#.to_vec()),
         ..Event::default()
     };
     let entry = entry_of(&Publication::from_event(event.clone(), now()).unwrap());
@@ -137,7 +221,7 @@ fn an_event_in_binary_mode_is_an_entry() {
         ("/builds#7", Some("Passed"))
     );
     let broken = Event {
-        body: Some(b"{".to_vec()),
+        data: EventData::Bytes(b"{".to_vec()),
         ..event
     };
     let error = Publication::from_event(broken, now())
@@ -193,15 +277,23 @@ fn defects_are_named() {
         (json!({"subject": null}), "neither title nor content"),
         (
             json!({"datacontenttype": "text/plain", "data": "x".repeat(MAX_ENTRY_BYTES + 1)}),
-            "longer than 1048576 bytes",
+            "at most 1048576 are allowed",
         ),
     ];
     for (change, expected) in cases {
         let error = from_event(event(change)).unwrap_err().to_string();
         assert!(error.contains(expected), "{error}");
     }
-    let error = Publication::from_event_json(b"[]", now()).unwrap_err();
-    assert!(matches!(error, PublicationError::Json(_)), "{error}");
+    for array in [
+        "[]",
+        r#"["1.0", "7", "/s", "t", null, null, "text/plain", "x", null]"#,
+    ] {
+        let error = Publication::from_event_json(array.as_bytes(), now()).unwrap_err();
+        assert!(
+            error.to_string().contains("it must be an object"),
+            "{error}"
+        );
+    }
 }
 
 #[test]

@@ -38,6 +38,7 @@ async fn insert(
     channel_id: i64,
     new: &[&NewPublication],
 ) -> Result<(), StoreError> {
+    session.expect(new.iter().map(|new| new.payload.len() as u64).sum());
     if session.is_postgres() {
         let ids: Vec<&str> = new.iter().map(|new| new.entry_id.as_str()).collect();
         let payloads: Vec<&[u8]> = new.iter().map(|new| new.payload.as_slice()).collect();

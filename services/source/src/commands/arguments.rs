@@ -276,7 +276,7 @@ pub struct NewPublication {
     #[arg(default_value = "-", hide_default_value = true)]
     pub file: PathBuf,
     /// Id; an entry that the channel has already, and a message that was sent in the last ten
-    /// minutes, is not published again [default: a new UUID]
+    /// minutes, is not published again [default: the id of a JSON Feed item, or a new UUID]
     #[arg(long, value_name = "ID")]
     pub id: Option<String>,
     /// Title [default: the first line of a text; messages: none]

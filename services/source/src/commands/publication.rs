@@ -96,22 +96,17 @@ async fn publish_entry(
     body: &[u8],
 ) -> Result<CommandOutput, Failure> {
     let content = Content {
-        id: match &new.id {
-            Some(id) => id.clone(),
-            None => Uuid::new_v4().urn().to_string(),
-        },
+        id: new.id.clone(),
         title: new.title.clone(),
         url: new.url.clone(),
         content_type: new.content_type.clone(),
         body: body.to_owned(),
     };
-    let publication = Publication::from_content(content, Timestamp::now());
-    let publication = publication.map_err(Failure::usage)?;
-    let id = publication.id().to_owned();
-    let stored = NewPublication {
-        entry_id: id.clone(),
-        payload: publication.encode(),
-    };
+    let default_id = Uuid::new_v4().urn().to_string();
+    let publication = Publication::from_content(content, default_id, Timestamp::now());
+    let (entry_id, payload) = publication.map_err(Failure::usage)?.into_parts();
+    let id = entry_id.clone();
+    let stored = NewPublication { entry_id, payload };
     let publications = store.publications();
     let repeated = publications.add(&new.channel, FEED_URL, &[stored]).await?;
     let repeated = repeated.first() == Some(&true);

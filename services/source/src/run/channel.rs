@@ -384,7 +384,11 @@ impl Channel {
     /// Leaves everything as the next holder needs it. Returns the final reason for the end.
     async fn end(&mut self, ended: ChannelEnd) -> ChannelEnd {
         let ended = match ended {
-            ChannelEnd::SetBack => self.renew().await,
+            ChannelEnd::SetBack => {
+                // What they store is of the incarnation that ends.
+                self.feeds.stop().await;
+                self.renew().await
+            }
             other => other,
         };
         self.messages.set_deadline(None);

@@ -52,6 +52,8 @@ pub(super) struct Feeds {
     number: u64,
     /// Intake of publications, until `stopped`.
     publications: JoinSet<()>,
+    /// Consecutive failures of that.
+    breakdowns: u32,
     stopped: CancellationToken,
 }
 
@@ -105,6 +107,7 @@ impl Feeds {
             running: HashMap::new(),
             number: 0,
             publications: JoinSet::new(),
+            breakdowns: 0,
             stopped: CancellationToken::new(),
         }
     }
@@ -315,7 +318,8 @@ impl Feeds {
             return;
         }
         self.metrics.breakdowns.inc();
-        let pause = RESTARTS.after(1);
+        self.breakdowns = self.breakdowns.saturating_add(1);
+        let pause = RESTARTS.after(self.breakdowns);
         error!(
             channel = self.channel,
             %failure,

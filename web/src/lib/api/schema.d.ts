@@ -2696,7 +2696,10 @@ export interface operations {
     publish_entries: {
         parameters: {
             query?: {
-                /** @description Id, by which an entry that is sent again is recognised; else a new UUID. */
+                /**
+                 * @description Id, by which an entry that is sent again is recognised; else that of a JSON Feed item, or a
+                 *     new UUID.
+                 */
                 id?: string;
                 /** @description Title; else the first line of a text. */
                 title?: string;

@@ -15,15 +15,14 @@ use crate::metrics::Metrics;
 async fn publish(store: &Store, ids: &[&str]) {
     let new = ids.iter().map(|id| {
         let content = Content {
-            id: (*id).to_owned(),
+            id: Some((*id).to_owned()),
             body: format!("text of {id}").into_bytes(),
             ..Content::default()
         };
-        let publication = Publication::from_content(content, Timestamp::now()).unwrap();
-        NewPublication {
-            entry_id: (*id).to_owned(),
-            payload: publication.encode(),
-        }
+        let now = Timestamp::now();
+        let publication = Publication::from_content(content, String::new(), now).unwrap();
+        let (entry_id, payload) = publication.into_parts();
+        NewPublication { entry_id, payload }
     });
     let new: Vec<_> = new.collect();
     let added = store.publications().add(CHANNEL, FEED_URL, &new).await;
