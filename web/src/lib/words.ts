@@ -357,6 +357,7 @@ export const ACTIONS: Readonly<Record<string, string>> = {
   "receiver.disconnect": "disconnect a receiver",
   "receiver.remove": "remove a receiver",
   "message.publish": "publish a message",
+  "entry.publish": "publish an entry",
   "channel.create": "create a channel",
   "channel.edit": "change a channel",
   "channel.remove": "remove a channel",

@@ -20,7 +20,7 @@ use crate::http::run;
 use crate::site::Site;
 
 /// Names in the audit log: method, path, name.
-const ACTIONS: [(&str, &str, &str); 23] = [
+const ACTIONS: [(&str, &str, &str); 24] = [
     ("POST", "/api/v1/session", "session.create"),
     ("DELETE", "/api/v1/session", "session.end"),
     ("POST", "/api/v1/session/password", "session.password"),
@@ -34,12 +34,13 @@ const ACTIONS: [(&str, &str, &str); 23] = [
     ),
     ("POST", "/api/v1/channels", "channel.create"),
     ("POST", "/api/v1/channels/{name}/rekey", "channel.rekey"),
-    // Its failures only: a line for each message would flood the log.
+    // Failures of these two only: a line for each message or entry would flood the log.
     (
         "POST",
         "/api/v1/channels/{name}/messages",
         "message.publish",
     ),
+    ("POST", "/api/v1/channels/{name}/publish", "entry.publish"),
     ("POST", "/api/v1/feeds", "feed.add"),
     ("POST", "/api/v1/feeds/test", "feed.test"),
     ("PATCH", "/api/v1/feeds/{id}", "feed.edit"),
