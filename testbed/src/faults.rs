@@ -334,7 +334,7 @@ const CLAIMS: [Claim; 51] = [
         fault: Fault::PublicationsDeletedFirst,
         name: "pb: entries of publishers",
         scenario: published_entries_survive_the_source,
-        reasons: &["0 times", "the last entry"],
+        reasons: &["updates of", "0 times", "the last entry"],
     },
     Claim {
         fault: Fault::LegsUnmerged,
