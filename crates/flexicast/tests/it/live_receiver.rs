@@ -164,19 +164,23 @@ fn updates_wait_for_the_time() {
     assert!(node.answer(UNIX + 200 * MS));
     assert_eq!(node.live(), Some(2));
     assert_eq!((node.outputs(), &node.expired[..]), (vec![2], &[1][..]));
-    // It is asked for again while updates have deadlines, and no more often.
-    assert!(!node.answer(UNIX));
-    for seq in 3..=5 {
-        node.unicast(seq, 50_000);
-        assert!(!node.answer(UNIX), "too soon");
-        node.advance(1000 * MS);
-        assert!(node.answer(UNIX + 5000 * MS));
+    // It is asked for again while updates have deadlines: at once until there were four answers,
+    // and then later and later.
+    assert!(node.answer(UNIX + 200 * MS));
+    for seq in 3..=4 {
+        assert!(!node.answer(UNIX), "no new update with a deadline");
+        node.unicast(seq, 500_000);
+        assert!(node.answer(UNIX + 200 * MS));
     }
-    node.unicast(6, 50_000);
-    node.advance(1000 * MS);
-    assert!(!node.answer(UNIX));
-    node.advance(29_000 * MS);
-    assert!(node.answer(UNIX + 35_000 * MS));
+    let mut passed = 0;
+    for (seq, pause) in (5..).zip([1, 2, 4, 8, 16, 30, 30]) {
+        node.unicast(seq, 500_000);
+        node.advance(pause * 1000 * MS - MS);
+        assert!(!node.answer(UNIX), "too soon");
+        node.advance(MS);
+        passed += pause;
+        assert!(node.answer(UNIX + (200 + passed * 1000) * MS));
+    }
     node.advance(60_000 * MS);
     assert!(!node.answer(UNIX), "no update had a deadline");
 }
