@@ -215,16 +215,16 @@ pub async fn publish_entries(
     let body = timeout(BODY, read_body(request, &site, limit, what)).await;
     let slow = |_| Problem::malformed("the body did not arrive within 30 s");
     let body = body.map_err(slow)??;
-    // A batch takes some milliseconds.
+    // A batch takes some milliseconds. The turn goes along: a client that leaves does not end it.
     let parsing = tokio::task::spawn_blocking(move || {
         let publications = form.publications(query, &body)?.into_iter();
         let new = publications.map(|publication| {
             let (entry_id, payload) = publication.into_parts();
             NewPublication { entry_id, payload }
         });
-        Ok::<Vec<_>, PublicationError>(new.collect())
+        Ok::<(Vec<_>, _), PublicationError>((new.collect(), turn))
     });
-    let new = parsing.await.map_err(|_| Problem::internal())??;
+    let (new, turn) = parsing.await.map_err(|_| Problem::internal())??;
     let added = site.store.publications().add(&name, FEED_URL, &new).await;
     let repeated = added.map_err(|error| match error {
         StoreError::TooMany { limit, .. } => {
